@@ -1,0 +1,1 @@
+"""Launchers: they start hires' commands on other machines and never train themselves."""

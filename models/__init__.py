@@ -1,0 +1,1 @@
+"""Plain `nn.Module`s and the registry of model names; nothing here knows of tiles."""
