@@ -96,8 +96,8 @@ def _file(name: str, path: Path) -> ModuleType:
     return module
 
 
-def _attribute(name: str, module: ModuleType, what: str) -> Callable[..., nn.Module]:
-    found: Any = getattr(module, what, None)
+def _attribute(name: str, module: ModuleType, what: str) -> Callable[..., Any]:
+    found = getattr(module, what, None)
     public = [k for k, v in vars(module).items() if callable(v) and not k.startswith("_")]
     where = module.__file__ or module.__name__
     if found is None:
